@@ -133,10 +133,8 @@ def certified(problem: Problem, solution: Solution, config: DataMaskConfig) -> S
     selected_T = torch.nonzero(solution.mask_N).squeeze(1)
     covered = coverage_of(documents_ND, every_N, selected_T, workers, torch.float32)
     width = float((covered.best_R - covered.second_R).double().mean())
-    entries, scale = (
-        Entries(lists, slack=NEAR * width),
-        (1 - problem.objective.lamb) * term.scale / problem.num_rows,
-    )
+    entries = Entries(lists, slack=NEAR * width)
+    scale = (1 - problem.objective.lamb) * term.scale / problem.num_rows
     dual_N = ((covered.best_R + covered.second_R) / 2).double().clamp(entries.low_R, entries.high_R)
     nothing_N = torch.zeros(problem.num_rows, dtype=torch.float64)
     steps = PolyakSteps(entries, scale, value)

@@ -173,17 +173,22 @@ def test_a_forgery_is_found_out(many_arms: Callable[..., Pipeline], tmp_path: Pa
     ]
 
 
+def take_away(forger: Forger, name: str) -> None:
+    """A file beside a selection, and what its manifest says of it."""
+    (path,) = forger.manifests("select")
+    (path.parent / name).unlink()
+    forger.change_manifest(
+        "select",
+        lambda manifest: manifest.update(files=[f for f in manifest["files"] if f["name"] != name]),
+    )
+
+
 def test_without_what_it_was_computed_from_a_bound_cannot_be_told(
     many_arms: Callable[..., Pipeline], tmp_path: Path
 ) -> None:
     """As in records of earlier versions."""
     forger = forger_of(many_arms, "facility", tmp_path)
-    (path,) = forger.manifests("select")
-    (path.parent / "dual.npy").unlink()
-    forger.change_manifest(
-        "select",
-        lambda manifest: manifest.update(files=[f for f in manifest["files"] if f["name"] != "dual.npy"]),
-    )
+    take_away(forger, "dual.npy")
     (finding,) = found(forger)
     assert finding.kind == "cannot tell"
     assert "stored no dual variables" in finding.problem
@@ -192,14 +197,10 @@ def test_without_what_it_was_computed_from_a_bound_cannot_be_told(
 def test_of_a_bound_that_rests_on_two_files_neither_may_lack(
     many_arms: Callable[..., Pipeline], tmp_path: Path
 ) -> None:
-    forger = forger_of(many_arms, "mixture", tmp_path)
-    (path,) = forger.manifests("select")
-    (path.parent / "tangent.npy").unlink()
-    forger.change_manifest(
-        "select",
-        lambda manifest: manifest.update(files=[f for f in manifest["files"] if f["name"] != "tangent.npy"]),
-    )
-    assert "no `tangent` is stored that it rests on" in "".join(f.problem for f in found(forger))
+    for name in ("tangent", "dual"):
+        forger = forger_of(many_arms, "mixture", tmp_path / name)
+        take_away(forger, f"{name}.npy")
+        assert f"no `{name}` is stored that it rests on" in "".join(f.problem for f in found(forger))
 
 
 def test_another_draw_is_found_out_though_all_its_figures_are_its_own(
