@@ -25,7 +25,7 @@ from datamask_pipeline.selection.facility.bound import NEAR, Entries, PolyakStep
 from datamask_pipeline.selection.facility.choose import MOST_EXACT, first_length
 from datamask_pipeline.selection.facility.evaluate import coverage_of
 from datamask_pipeline.selection.facility.nearest import nearest
-from datamask_pipeline.selection.moments.relaxed import RelaxedObjective, ascend, start_at
+from datamask_pipeline.selection.moments.relaxed import Ascent, RelaxedObjective, ascend, start_at
 from datamask_pipeline.selection.objective import MomentObjective, Term
 from datamask_pipeline.selection.policies.datamask import DataMaskConfig
 from datamask_pipeline.selection.problem import Problem
@@ -39,6 +39,11 @@ LONGER = 4
 """Times the length that lists have where a mask is sought on them: dual variables go no lower than a list's end."""
 FIRST_STEPS = 10
 """Of the weights, beside the first dual variables."""
+FACTORS = (0.1, 0.03)
+"""The first of Polyak's steps, and that of steps which begin anew at the smallest bound: whole ones leave the first dual
+variables, which are good ones, far behind, and some do not come back."""
+LEAST_HEIGHT = 0.05
+"""Of what is left between bound and value, which a step of the dual variables supposes at least."""
 MOST_STEPS, FEWEST_STEPS = 300, 15
 WORK = 8e11
 """Multiplications that all steps may take, if these are not the fewest."""
@@ -63,6 +68,15 @@ class _OfMoments(MomentObjective):
             self.last["raw"] = known = moments, super().relaxed_raw(moments)
         raw: dict[str, float] = known[1]
         return raw
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Weights, dual variables and the bound there: the smallest so far."""
+
+    ascent: Ascent
+    dual_N: Tensor
+    bound: float = math.inf
 
 
 def covering(problem: Problem) -> Term | None:
@@ -117,7 +131,12 @@ def _bound_of(
     gradient_N, form = _beside(relaxed, problem, offered_N).gradient(moments, torch.float32)
     of_moments = relaxed.bound(gradient_N, form, moments)
     assert of_moments is not None, "the metrics of moments are concave, the budget counts documents"
-    return of_moments + (1 - problem.objective.lamb) * (term.scale * float(dual_N.mean()) + term.offset)
+    return of_moments + _covered(problem, term, dual_N)
+
+
+def _covered(problem: Problem, term: Term, dual_N: Tensor) -> float:
+    """What the dual variables are worth beside the documents."""
+    return (1 - problem.objective.lamb) * (term.scale * float(dual_N.mean()) + term.offset)
 
 
 def certified(problem: Problem, solution: Solution, config: DataMaskConfig) -> Solution:
@@ -137,27 +156,42 @@ def certified(problem: Problem, solution: Solution, config: DataMaskConfig) -> S
     scale = (1 - problem.objective.lamb) * term.scale / problem.num_rows
     dual_N = ((covered.best_R + covered.second_R) / 2).double().clamp(entries.low_R, entries.high_R)
     nothing_N = torch.zeros(problem.num_rows, dtype=torch.float64)
-    steps = PolyakSteps(entries, scale, value)
     relaxed = _relaxed(problem)
-    ascent = start_at(relaxed, solution.mask_N)
-    best, tangent_N, best_dual_N = math.inf, ascent.weights_N, dual_N
-    for taken in range(_num_steps(problem, lists.documents_Rk.numel())):
-        offered_N, above_A = entries.scores(nothing_N, scale, dual_N)
-        ascent.value = None  # of other dual variables
-        more = 1 if taken else FIRST_STEPS
-        ascent = ascend(_beside(relaxed, problem, offered_N), ascent, ascent.step + more, lambda *_: False)
-        bound = _bound_of(relaxed, problem, term, ascent.moments, dual_N, offered_N)
-        if bound < best:
-            best, tangent_N, best_dual_N = bound, ascent.weights_N, dual_N
-        if not steps.help_on(best) or problem.gap(best, value) <= config.gap_tolerance:
-            break
-        following_N = steps.after(dual_N, entries.crowd(ascent.weights_N, above_A), bound)
-        if following_N is None:
-            break
-        dual_N = following_N
+    found, left = (
+        _Found(start_at(relaxed, solution.mask_N), dual_N),
+        _num_steps(problem, lists.documents_Rk.numel()),
+    )
+    for factor in FACTORS:
+        ascent, dual_N, steps = (
+            replace(found.ascent),
+            found.dual_N,
+            PolyakSteps(entries, scale, value, factor),
+        )
+        more = FIRST_STEPS
+        while left > 0:
+            offered_N, above_A = entries.scores(nothing_N, scale, dual_N)
+            ascent.value = None  # of other dual variables
+            ascent = ascend(
+                _beside(relaxed, problem, offered_N), ascent, ascent.step + more, lambda *_: False
+            )
+            left, more = left - 1, 1
+            bound = _bound_of(relaxed, problem, term, ascent.moments, dual_N, offered_N)
+            if bound < found.bound:
+                found = _Found(replace(ascent), dual_N, bound)
+            if not steps.help_on(found.bound) or problem.gap(found.bound, value) <= config.gap_tolerance:
+                break
+            # What the weights have not climbed yet is no fault of the dual variables.
+            assert ascent.value is not None, "after a step"
+            climbed = ascent.value + _covered(problem, term, dual_N)
+            height = min(found.bound, max(climbed, value + LEAST_HEIGHT * (found.bound - value)))
+            following_N = steps.after(dual_N, entries.crowd(ascent.weights_N, above_A), height)
+            if following_N is None:
+                break
+            dual_N = following_N
     # Moments were followed through many steps: the bound is that of the weights, summed anew.
-    offered_N, _ = entries.scores(nothing_N, scale, best_dual_N)
-    bound = bound_at(problem, problem.statistics.moments(tangent_N), best_dual_N, offered_N)
+    tangent_N = found.ascent.weights_N
+    offered_N, _ = entries.scores(nothing_N, scale, found.dual_N)
+    bound = bound_at(problem, problem.statistics.moments(tangent_N), found.dual_N, offered_N)
     gap, step = max(0.0, problem.gap(bound, value)), solution.notes["steps"]
     problem.report({"step": step, "num_steps": step, "objective": value, "bound": bound, "gap": gap})
     return replace(
@@ -165,7 +199,7 @@ def certified(problem: Problem, solution: Solution, config: DataMaskConfig) -> S
         bound=bound,
         method=METHOD,
         tangent_N=tangent_N,
-        dual_N=best_dual_N,
+        dual_N=found.dual_N,
         evaluation=evaluation,
     )
 

@@ -61,7 +61,7 @@ STAGE: Final = "select"
 _PLAIN: Final = ("id", "logit", "probability", "quality", "quality_marginal", "diversity_marginal")
 CURVE_STAGE: Final = "learning_curve"
 _READ_ROWS: Final = 1 << 16
-VERSION: Final = "53"
+VERSION: Final = "54"
 
 
 class Compute(Protocol):

@@ -104,3 +104,16 @@ def test_the_bound_does_not_depend_on_the_number_of_threads() -> None:
         for workers in (1, 2, 3)
     }
     assert len(bounds) == 1
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_dual_variables_that_went_astray_do_not_end_the_search(seed: int) -> None:
+    """Around one direction all documents offer much at first, and whole steps lead far away from good dual variables."""
+    draws = np.random.default_rng(seed)
+    rows = draws.standard_normal((300, 24)) / np.sqrt(np.arange(1, 25))
+    rows[:, 0] += 2
+    rows_ND = torch.nn.functional.normalize(torch.from_numpy(rows).float())
+    names = ["Facility", "DiSF_uncentred"]
+    result = selected(rows_ND, draws.random(300), names, num_documents=30, lamb=0.0)
+    assert result.certificate.gap is not None
+    assert result.certificate.gap < 0.06  # more than twice that once, with most steps not taken

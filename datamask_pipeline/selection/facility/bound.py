@@ -88,11 +88,12 @@ class PolyakSteps:
         entries: What the dual variables are of.
         scale: Weight of one reference's coverage.
         value: Objective of a mask: what the steps aim at.
+        factor: Of the first of Polyak's steps.
     """
 
-    def __init__(self, entries: Entries, scale: float, value: float) -> None:
+    def __init__(self, entries: Entries, scale: float, value: float, factor: float = FIRST_FACTOR) -> None:
         self._entries, self._scale, self._value = entries, scale, value
-        self._factor, self._before, self._taken = FIRST_FACTOR, float("inf"), 0
+        self._factor, self._before, self._taken = factor, float("inf"), 0
         self._drift_R: Tensor | None = None
 
     def help_on(self, best: float) -> bool:
@@ -104,13 +105,13 @@ class PolyakSteps:
             self._before = best
         return self._factor >= SMALLEST_FACTOR and best > self._value
 
-    def after(self, dual_R: Tensor, crowd_R: Tensor, bound: float) -> Tensor | None:
+    def after(self, dual_R: Tensor, crowd_R: Tensor, height: float) -> Tensor | None:
         """The next dual variables; none where there is no way down.
 
         Args:
             dual_R: Where the step begins.
             crowd_R: Accepted documents above each.
-            bound: There.
+            height: What there is to come down from: the bound there, or less.
         """
         low_R, high_R = self._entries.low_R, self._entries.high_R
         # A dual variable rises where more than one accepted document stands above it, and falls where none does.
@@ -123,7 +124,7 @@ class PolyakSteps:
         squared = float(uphill_R @ uphill_R)
         if squared == 0 or self._scale == 0:
             return None
-        length = self._factor * (bound - self._value) / (self._scale * squared)
+        length = self._factor * (height - self._value) / (self._scale * squared)
         return (dual_R + length * uphill_R).clamp(low_R, high_R)
 
 
