@@ -11,11 +11,14 @@ from resources import PipelineResource
 
 
 class SweepConfig(dg.Config):
-    """As the options of `datamask sweep`; a run tells only, unless `remove`."""
+    """As the options of `datamask sweep`; a run tells only, unless `remove`.
+
+    No bounds: Dagster makes this before the step begins, and would try what they refuse three times.
+    """
 
     remove: bool = pydantic.Field(False, description="Remove what is told; without it nothing is written.")
     days: float = pydantic.Field(
-        float(DAYS), ge=0, le=MOST_DAYS, description="How long what is superseded or unfinished stays."
+        float(DAYS), description=f"How long what is superseded or unfinished stays: 0 to {MOST_DAYS:,}."
     )
     models: bool = pydantic.Field(
         False, description="Take superseded models too, and what only these were made from."

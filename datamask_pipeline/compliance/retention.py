@@ -14,6 +14,7 @@ from typing import Final
 
 from datamask_pipeline.compliance.graph import Graph, Manifest
 from datamask_pipeline.compliance.unfinished import unfinished_key
+from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.lineage import canonical_json
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.storage import Store, storage_errors
@@ -58,7 +59,12 @@ def leftovers(store: Store, *, days: float = DAYS, with_models: bool = False) ->
         store: The record.
         days: How long what is superseded or unfinished stays.
         with_models: Take superseded models as any other version.
+
+    Raises:
+        ConfigurationError: no calendar has so many days.
     """
+    if not 0 <= days <= MOST_DAYS:
+        raise ConfigurationError(f"days={days} lies outside of 0 to {MOST_DAYS:,}")
     graph = Graph(store)
     superseded = _superseded(graph)
     oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)

@@ -206,6 +206,24 @@ def test_days_that_no_calendar_has_are_refused(tiny_config_file: Path, days: str
     assert "Invalid value for '--days'" in result.output
 
 
+def test_days_that_no_calendar_has_are_refused_by_dagster_in_a_sentence_and_once(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    from datamask_pipeline.definitions import build_defs
+
+    (tmp_path / "record" / "pool").mkdir(parents=True)
+    defs = build_defs(config=str(tiny_config_file), settings={"store": str(tmp_path / "record")})
+    result = defs.resolve_job_def("sweep_job").execute_in_process(
+        run_config={"ops": {"sweep_record": {"config": {"days": -1.0}}}},
+        instance=dg.DagsterInstance.ephemeral(),
+        raise_on_error=False,
+    )
+    assert not [event for event in result.all_events if event.is_step_restarted]
+    (failed,) = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
+    assert failed is not None
+    assert "days=-1.0 lies outside of 0 to 36,500" in failed.message
+
+
 @pytest.mark.slow
 def test_the_job_tells_and_removes_alike(superseded: Pipeline, tiny_config_file: Path) -> None:
     from datamask_pipeline.definitions import build_defs
