@@ -37,6 +37,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 # No target is called by the folder's name: in one with blanks it would be several.
 instance:
+	@case "$$DAGSTER_HOME" in /*) ;; *) \
+		echo "error: DAGSTER_HOME='$$DAGSTER_HOME' is no whole path: DAGSTER_HOME=$$(pwd)/$${DAGSTER_HOME:-home}" >&2; \
+		exit 1 ;; \
+	esac
 	@mkdir -p "$$DAGSTER_HOME"
 	@mine="$$DAGSTER_HOME/dagster.yaml"; \
 	if [ ! -e "$$mine" ] || cmp -s "$$mine" "$$mine.shipped" || cmp -s "$$mine" dagster.yaml; then \

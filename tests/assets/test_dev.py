@@ -68,6 +68,19 @@ def test_the_makefile_takes_another_instance_as_the_documentation_says(tmp_path:
     assert (tmp_path / "my home/dagster.yaml").read_bytes() == (ROOT / "dagster.yaml").read_bytes()
 
 
+@pytest.mark.parametrize("home", ["my home", ""])
+def test_a_relative_instance_is_refused_before_it_is_made(home: str, tmp_path: Path) -> None:
+    """Dagster refuses it, by a stack trace, once the folder was made."""
+    for name in ("Makefile", "dagster.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    command = ["make", "-s", "instance", f"DAGSTER_HOME={home}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"error: DAGSTER_HOME='{home}' is no whole path" in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.mark.parametrize("target", ["dev", "demo"])
 def test_the_instance_lies_in_the_checkout_whatever_its_folder_is_called(target: str, tmp_path: Path) -> None:
     checkout = tmp_path / "my checkout # 1"
