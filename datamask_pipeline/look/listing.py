@@ -112,6 +112,10 @@ class Listing:
             )
         self.about: Selected | None = None
         if query.stage in ("selection", "pool"):
+            if not query.release and (keys := store.keys("select")):
+                raise ConfigurationError(
+                    f"stage {query.stage!r} is of one release and arm; choose one of: {', '.join(keys)}"
+                )
             self.about = selected(store, query.release, query.arm or None)
             refs = self.about.documents
         else:

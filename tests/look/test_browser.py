@@ -87,6 +87,22 @@ def test_bad_addresses_are_told_in_a_sentence(url: str, path: str) -> None:
     assert "Traceback" not in text
 
 
+@pytest.mark.parametrize("stage", ["selection", "pool"])
+def test_a_stage_of_an_arm_chosen_without_one_is_told_what_to_choose(url: str, stage: str) -> None:
+    """As the form sends it where another stage was shown before."""
+    status, _, text = get(f"{url}documents?stage={stage}&of=&view=all&crawl=&text=")
+    assert status == 400
+    assert "is of one release and arm; choose one of: first/datamask" in text
+
+
+@pytest.mark.parametrize("stage", ["selection", "pool", "crawl", "rejected"])
+def test_what_is_told_of_a_row_is_set_as_prose(url: str, stage: str) -> None:
+    of = "&of=first/datamask" if stage in ("selection", "pool") else ""
+    _, _, text = get(f"{url}documents?stage={stage}{of}")
+    assert "; crawl <bdi>" in text
+    assert not re.search(r"\s; crawl", text)
+
+
 def test_serving_leaves_the_logging_of_the_process_alone(tiny_run) -> None:
     closed = []
     handler = logging.StreamHandler()
