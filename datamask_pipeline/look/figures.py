@@ -23,6 +23,7 @@ _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY, BLACK)
 _MARKERS = "os^Dv<>PX*"
 _WIDTH, _HEIGHT = 4.6, 3.2
 _NAMES_CUT = 28
+_FEW: Final = 40  # points of a curve that are marked, each
 NAMES_ACROSS: Final = 6  # more names have no room side by side
 _LEGEND_LETTERS = 54  # of both columns
 _LEGEND_ROW = 0.17
@@ -78,11 +79,17 @@ def plane(
 def learning_curve(steps: Sequence[int], objective: Sequence[float], bound: Sequence[float | None]) -> str:
     """Objective by step, and the bound where one is known."""
     figure, axes = _figure()
-    axes.plot(steps, objective, "o-" if len(steps) < 40 else "-", color=BLUE, markersize=4, label="objective")
+    axes.plot(
+        steps, objective, "o-" if len(steps) < _FEW else "-", color=BLUE, markersize=4, label="objective"
+    )
     known = [(step, value) for step, value in zip(steps, bound, strict=True) if value is not None]
-    if known:
-        axes.plot(*zip(*known, strict=True), "--", color=BLACK, label="bound")
+    if known:  # of one point a line alone would not be seen
+        style = "x--" if len(known) < _FEW else "--"
+        axes.plot(*zip(*known, strict=True), style, color=BLACK, markersize=4, label="bound")
     axes.xaxis.get_major_locator().set_params(integer=True)
+    if len(steps) == 1:  # of a range without an extent ticks are fractions all the same
+        axes.set_xticks(steps)
+    axes.ticklabel_format(axis="y", useOffset=False)
     axes.set_xlabel("step of the learner")
     axes.set_ylabel("objective (0: random masks)")
     _legend(figure, axes)

@@ -73,3 +73,13 @@ def test_steps_are_whole_numbers(drawn: list[Any]) -> None:
     figures.learning_curve([0, 1, 3], [0.50, 0.51, 0.52], [None, 0.55, 0.54])
     words(drawn[0])
     assert all(float(tick).is_integer() for tick in drawn[0].axes[0].get_xticks())
+
+
+def test_a_learning_curve_of_one_step_is_seen_with_its_bound_and_can_be_read(drawn: list[Any]) -> None:
+    figures.learning_curve([0], [0.516436], [0.516504])
+    (axes,) = drawn[0].axes
+    all_can_be_read(drawn[0])
+    assert [line.get_marker() for line in axes.lines] == ["o", "x"]
+    low, high = axes.get_xlim()
+    assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [0]
+    assert axes.yaxis.get_offset_text().get_text() == ""
