@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Sequence
 
 import dagster as dg
+import pydantic
 
 from assets.factory import RETRIES
 from assets.partitions import RELEASES
@@ -23,10 +24,14 @@ _FREEZE, _AFTER = "freeze ", " after "
 class FreezeConfig(dg.Config):
     """What a tick of a sensor or schedule saw; by hand, the name of a configured release is enough."""
 
-    release: str
-    rolls: str = ""
-    crawls: list[str] | None = None
-    given: str | None = None
+    release: str = pydantic.Field(description="The release; by hand nothing else is needed.")
+    rolls: str = pydantic.Field("", description="The rolling release that makes it; empty: none does.")
+    crawls: list[str] | None = pydantic.Field(
+        None, description="Its crawls, where a rolling release makes it; else the configuration gives them."
+    )
+    given: str | None = pydantic.Field(
+        None, description="The release that it goes on from, where a rolling release makes it."
+    )
 
 
 @dg.op(

@@ -124,6 +124,13 @@ def test_the_launchpad_names_bounds_choices_and_what_is_configured() -> None:
     assert not any(field.is_required for field in fields.values())
 
 
+def test_the_launchpad_says_what_each_setting_of_a_job_is(tiny_defs: dg.Definitions) -> None:
+    for job in ("freeze_job", "sweep_job", "publish_job"):
+        for node in tiny_defs.resolve_job_def(job).graph.node_defs:
+            fields = node.config_schema.config_type.fields  # type: ignore[attr-defined]
+            assert [name for name, field in fields.items() if not field.description] == [], job
+
+
 def test_code_version_follows_settings_that_matter() -> None:
     config = load_config("demo")
     changed = load_config("demo", {"select.lamb": 0.25})
