@@ -1,6 +1,7 @@
 """What Dagster checks of ingestion: documents, and the rows that did not become one."""
 
 from assets.checks import Artefact, Shown, Verdict, rows_in_are_kept_plus_dropped
+from assets.metadata import Metadata, table
 from datamask_pipeline.stages import ingest
 
 
@@ -35,10 +36,25 @@ def some_rows_became_documents(artefact: Artefact) -> Verdict:
     return Verdict(counts["kept"] > 0, {"rows_in": counts["rows_in"], "kept": counts["kept"], **dropped})
 
 
+def _headline(artefact: Artefact) -> Metadata:
+    found = artefact.rows(
+        f"""
+        SELECT reason, count(*), first(shard ORDER BY shard, "row"), first("row" ORDER BY shard, "row"),
+            first(detail ORDER BY shard, "row")
+        FROM {artefact.sql(columns='reason, shard, "row", detail')} GROUP BY reason ORDER BY 2 DESC, 1
+        """
+    )
+    columns = ("reason", "rows", "file of the first", "its row", "what decided")
+    rows = [dict(zip(columns, each, strict=True)) for each in found]
+    return {"reasons": table(rows, *columns)} if rows else {}
+
+
 SHOWN = {
     "crawl_documents": Shown(
         blocking=(rows_in_are_kept_plus_dropped, ids_are_unique, every_text_says_something),
         warning=(some_rows_became_documents,),
     ),
-    "rejected_documents": Shown(blocking=(every_rejection_has_a_reason, rejected_rows_are_the_dropped_ones)),
+    "rejected_documents": Shown(
+        blocking=(every_rejection_has_a_reason, rejected_rows_are_the_dropped_ones), headline=_headline
+    ),
 }

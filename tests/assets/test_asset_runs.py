@@ -1,6 +1,7 @@
 """Assets make what the plain chain makes, and say so to Dagster."""
 
 import base64
+import html
 import shutil
 from pathlib import Path
 
@@ -133,6 +134,23 @@ def test_a_curve_is_small_enough_to_be_shown_without_a_click(dagster_run, asset:
     text = event.asset_materialization.metadata[curve].value
     assert text.startswith("![")
     assert len(text) < 1000
+
+
+def test_rejected_rows_are_shown_by_their_reasons(dagster_run) -> None:
+    """As the runbook says of a crawl that gave no document."""
+    store, asset = dagster_run.pipeline.store, dg.AssetKey("rejected_documents")
+    event = dagster_run.instance.get_latest_materialization_event(asset).asset_materialization
+    lines = event.metadata["reasons"].value.splitlines()
+    (row,) = store.read_table(store.current("rejected", event.partition)).to_pylist()
+    assert lines[0] == "| reason | rows | file of the first | its row | what decided |"
+    cells = [cell.strip() for cell in lines[2].strip("|").split("|")]
+    assert [cells[1], cells[3]] == ["1", str(row["row"])]
+    assert [html.unescape(cells[place]) for place in (0, 2, 4)] == [
+        row["reason"],
+        row["shard"],
+        row["detail"],
+    ]
+    assert len(lines) == 3
 
 
 def test_headline_numbers_are_scalars(dagster_run) -> None:
