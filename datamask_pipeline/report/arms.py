@@ -54,6 +54,7 @@ def print_arms(console: Console, about: Mapping[str, Any]) -> None:
     cautions = [
         *_about_pools(about["redundancy"], arms, about["baseline"]),
         *_about_epochs(arms),
+        *_about_models(arms),
         *_about_checkpoints(about["checkpoints"]),
         *_about_tasks(about["tasks"]),
     ]
@@ -217,6 +218,17 @@ def _about_epochs(arms: Sequence[Mapping[str, Any]]) -> list[str]:
             f"arms of fewer tokens were read more often ({each}): `select.num_tokens` makes their tokens equal"
         )
     return lines
+
+
+def _about_models(arms: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of how many models an arm's scores are the mean; nothing where it is one."""
+    numbers = sorted({arm["runs"] for arm in arms if arm["runs"]})
+    if not any(number > 1 for number in numbers):
+        return []
+    of = " or ".join(map(str, numbers))
+    return [
+        f"scores and bits per byte of an arm are means over its {of} models, of every architecture and seed"
+    ]
 
 
 def _about_checkpoints(numbers: Sequence[int]) -> list[str]:

@@ -54,11 +54,14 @@ def about_intervals(about: Mapping[str, Any]) -> list[str]:
     lines = []
     if 1 in numbers:
         lines.append(
-            "one seed: intervals between models cover other questions put to these very models, not another seed"
+            "one seed: intervals between models cover other questions put to these very models, not another seed, nor "
+            "another draw of documents"
         )
     if several := [number for number in numbers if number > 1]:
         each = " or ".join(map(str, several))
-        lines.append(f"{each} seeds: intervals between models cover other seeds, not other questions")
+        lines.append(
+            f"{each} seeds: intervals between models cover other seeds, not other questions, nor another draw of documents"
+        )
     if several and several[0] < LEAST_SEEDS:
         lines.append(
             f"the spread of {several[0]} seeds is hardly known, so these intervals are a guess: give "

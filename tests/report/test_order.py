@@ -54,7 +54,7 @@ def about(seeds: int) -> dict[str, Any]:
     for of in counted.values():
         of += [row | {"task": HELD_OUT} for row in of[:50]]
     nothing = {"documents": 1, "tokens": 1, "objective": 0.0, "gap": None, "bits_per_byte": 1.0}
-    nothing |= {"epochs": None, "mean": 0.0}
+    nothing |= {"epochs": None, "mean": 0.0, "runs": seeds}
     return {
         "release": "first",
         "crawls": [],
@@ -101,6 +101,15 @@ def test_intervals_say_what_they_cover(seeds: int) -> None:
     assert ("one seed: intervals between models cover other questions" in shown) == (seeds == 1)
     assert (f"{seeds} seeds: intervals between models cover other seeds, not other q" in shown) == (seeds > 1)
     assert ("the spread of 2 seeds is hardly known, so these intervals are a guess" in shown) == (seeds == 2)
+    lines = [line for line in shown.splitlines() if "intervals between models cover" in line]
+    assert [line.endswith(", nor another draw of documents") for line in lines] == [True]
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_the_mean_over_models_is_called_one(seeds: int) -> None:
+    told = [line for line in printed(seeds).splitlines() if line.startswith("scores and bits per byte")]
+    line = "scores and bits per byte of an arm are means over its 2 models, of every architecture and seed"
+    assert told == [line] * (seeds > 1)
 
 
 @pytest.mark.parametrize("shots", [0, 5])
