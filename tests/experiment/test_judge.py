@@ -97,6 +97,14 @@ def test_random_against_random_is_within_binomial_error() -> None:
     assert coverage.share >= 0.9
 
 
+def test_random_subsets_that_do_not_differ_at_all_are_not_told_apart() -> None:
+    bits = made(np.random.default_rng(6), 8)
+    bits[:] = bits[:, :1]
+    sampled = bootstrap(bits)
+    coverage = random_coverage(sampled, list(sampled.arms), num_pairs=20, seed=0)
+    assert (coverage.held, coverage.is_sound) == (20, True)
+
+
 def test_arms_that_do_not_differ_have_no_interval() -> None:
     bits = made(np.random.default_rng(6), 2)
     bits[:, 1] = bits[:, 0]
