@@ -232,9 +232,7 @@ def random_coverage(bootstrap: Bootstrap, randoms: Sequence[str], *, num_pairs: 
     for _ in range(num_pairs):
         two_R2 = np.stack([generator.permutation(places)[:2] for _ in range(num_draws)])
         found = bootstrap.paired(two_R2[:, 0], two_R2[:, 1], tasks)
-        held += (
-            not found.is_clear
-        )  # subsets that do not differ at all, without an interval, are not told apart either
+        held += not found.is_clear  # nor are subsets that do not differ at all, which have no interval
     return Coverage(held, num_pairs)
 
 

@@ -168,8 +168,9 @@ def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path,
     for powerful, there in ((sound, True), (verdict, False)):
         written = write_report(tmp_path / "stale", experiment, {"whole": powerful})
         assert (tmp_path / "stale" / "small.png").exists() == there == (len(written) == 2)
-    assert ("p, corrected" in with_power, "p, corrected" in without) == (True, False)
-    assert "| social_iqa \\* |" in text
+    assert ("| p, corrected |" in with_power, "p, corrected" in without) == (True, False)
+    assert "\n- Intervals are not corrected for their number, those in plots neither;" in with_power
+    assert "| winogrande \\* |" in text
     assert "\n\\* no signal below 1 B parameters" in text
     # No text, id or address of a document is in the report.
     documents = [
