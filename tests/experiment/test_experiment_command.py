@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from tiny_chain import TASKS
 from tiny_experiment import ARMS, experiment_file
 from typer.testing import CliRunner
 
@@ -453,9 +454,10 @@ from pathlib import Path
 from datamask_pipeline.pretraining import checkpoints
 publish = checkpoints.publish
 def publish_or_die(model, models, step):
-    publish(model, models, step)
+    published = publish(model, models, step)
     if models.parent.name == "random_again" and len(list(models.iterdir())) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
+    return published
 checkpoints.publish = publish_or_die
 from datamask_pipeline.cli import main
 main()
@@ -535,7 +537,7 @@ def test_curated_documents_are_told_of_and_are_no_benchmark(
         return float(np.mean(of))
 
     benchmarks = {row["task"] for row in found[0]} - {"held_out_documents", "curated_documents"}
-    assert len(benchmarks) == 12
+    assert benchmarks == set(TASKS)
     experiment, _ = load_experiment(path, tiny_config_file.parent)
     draws = [require(store, "experiment", f"small/whole/{number:03d}") for number in range(4)]
     verdict = judge(experiment, store, draws)
@@ -651,6 +653,7 @@ def test_a_sweep_ends_in_a_recommendation(tiny_run: Pipeline, tiny_config_file: 
         assert text.count(f"\n| {arm} |") == 2
     assert (tmp_path / "small_sweep.png").read_bytes().startswith(b"\x89PNG")
     store = Store(str(tmp_path / "record"))
+    differences = []
     for number in range(8):
         ref = require(store, "experiment", f"small/whole/{number:03d}")
         measures = store.manifest(ref)["metadata"]["measures"]
@@ -667,8 +670,10 @@ def test_a_sweep_ends_in_a_recommendation(tiny_run: Pipeline, tiny_config_file: 
         # The more quality weighs, the better what is chosen; random documents are as good as any.
         low, high = (measures[f"lamb{lamb}-ratio0_3"]["quality_rank"] for lamb in ("0_25", "0_75"))
         assert measures["random"]["quality_rank"] < low <= high
-        # Of twice as much that was chosen random ones are learnt.
-        assert measures["lamb0_75-ratio0_6"]["quality_rank"] < high
+        differences.append(measures["lamb0_75-ratio0_6"]["quality_rank"] - high)
+    # Of twice as much that was chosen random ones are learnt.
+    assert max(differences) <= 0
+    assert np.mean(differences) < -0.01
     # The recommendation cuts items where the rows say, as all else does.
     config, _ = load_experiment(path, tiny_config_file.parent)
     refs = [require(store, "experiment", f"small/whole/{number:03d}") for number in range(8)]
@@ -814,7 +819,7 @@ def test_sequences_without_room_for_an_answer_are_refused_as_soon_as_questions_e
         result = CliRunner().invoke(app, ["experiment", str(path), *given])
         assert result.exit_code == 1
         assert re.fullmatch(
-            rf"{setting} 8: the answer of question \S+ of task 'social_iqa' has (\d+) tokens, the most of all; raise it to "
+            rf"{setting} 8: the answer of question \S+ of task 'race_high' has (\d+) tokens, the most of all; raise it to "
             r"\1 at least, or leave the task out of chain.evaluate.tasks",
             str(result.exception),
         )
