@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import DiversityMetric
+from datamask_pipeline.diversity.swap_models import Places, QuadraticSwaps
 from datamask_pipeline.settings import Settings
 
 TILE_NUMBERS = 2**25
@@ -51,6 +52,12 @@ class SimilarityGraph:
     def empty(cls) -> SimilarityGraph:
         """Of no documents."""
         return cls(0, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+
+    def joined(self) -> NDArray[np.float32]:
+        """The similarities of documents that share an edge, 0 elsewhere: shape (N, N)."""
+        joined_NN = np.zeros((self.num_rows, self.num_rows), dtype=np.float32)
+        joined_NN[self.left_E, self.right_E] = joined_NN[self.right_E, self.left_E] = self.similarity_E
+        return joined_NN
 
     def within(
         self, place_N: NDArray[np.int64], within_E: NDArray[np.bool_], num_rows: int
@@ -120,6 +127,25 @@ class PairGraph(DiversityMetric):
     def marginals(self, embeddings_ND: Tensor, mask_N: Tensor) -> Tensor:
         graph, weights_N = self.graph(embeddings_ND), mask_N.cpu().double().numpy()
         return torch.from_numpy(-2 * graph.sums(weights_N) / max(1.0, float(weights_N.sum())))
+
+
+class GraphSwaps(QuadraticSwaps):
+    """What exchanges do to `PairGraph`, exactly.
+
+    Args:
+        joined_NN: As `SimilarityGraph.joined` tells.
+        inside_I: What a mask is made of.
+        count: K, what it is made of in the end.
+    """
+
+    def __init__(self, joined_NN: NDArray[np.float32], inside_I: Places, count: float) -> None:
+        def interactions(left: Places, right: Places) -> NDArray[np.float64]:
+            return joined_NN[np.ix_(left, right)].astype(np.float64) * (-2 / count)
+
+        super().__init__(joined_NN[:, inside_I].sum(1, dtype=np.float64) * (-2 / count), interactions)
+
+    def tangents(self) -> None:
+        """None: where one of two neighbours comes in for the other, that gains more than derivatives differ."""
 
 
 def nearest_graph(embeddings_ND: Tensor, neighbours: int) -> SimilarityGraph:

@@ -120,15 +120,16 @@ class SummedSwaps(SwapModel):
 
     Args:
         linear_T: Linear part of each candidate, float64.
-        parts: Weight and swap model of each metric.
+        parts: Weight and swap model of each metric; none where the sum is its linear part.
     """
 
     def __init__(self, linear_T: Floats, parts: list[tuple[float, SwapModel]]) -> None:
         self.linear_T, self.parts = linear_T, parts
         self.follows = all(part.follows for _, part in parts)
-        self.promising = min((part.promising for _, part in parts), key=lambda pair: pair[1])
-        self.pairs_at_once = min(part.pairs_at_once for _, part in parts)
-        self.affordable = min(part.affordable for _, part in parts)
+        promising = (part.promising for _, part in parts)
+        self.promising = min(promising, key=lambda pair: pair[1], default=self.promising)
+        self.pairs_at_once = min((part.pairs_at_once for _, part in parts), default=self.pairs_at_once)
+        self.affordable = min((part.affordable for _, part in parts), default=self.affordable)
         self.in_turn = any(part.in_turn for _, part in parts)
 
     def additions(self) -> Floats:

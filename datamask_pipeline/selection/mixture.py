@@ -1,4 +1,5 @@
-"""The learner for small blocks by coverage and metrics of moments at once: greedy and exchanges by exact models of both.
+"""The learner for small blocks by metrics of moments, coverage and metrics along a graph, some of these at once: greedy and
+exchanges by exact models of all.
 
 Shape suffixes: N documents, D embedding dimensions, R references, C of a chunk.
 """
@@ -15,6 +16,7 @@ from torch import Tensor
 from datamask_pipeline.diversity.base import CoverageMetric
 from datamask_pipeline.diversity.coverage_swaps import OF_A_MOVE, READ_AGAIN, CoverageSwaps, Similarities
 from datamask_pipeline.diversity.moments import MomentMetric, Moments
+from datamask_pipeline.diversity.pair_graph import GraphSwaps, PairGraph
 from datamask_pipeline.diversity.swap_models import Places, SummedSwaps, SwapModel
 from datamask_pipeline.products import product_into
 from datamask_pipeline.selection.facility.exchanges import CHUNK_ROWS, MOST_SIMILARITIES
@@ -33,22 +35,31 @@ WORK = SearchWork(restarts=1.2e9, walks=1e9, kicks=8e8)
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureObjective(MomentObjective):
-    """The objective of metrics of moments and of coverage, as exchanges ask it.
+    """The objective of metrics of several of these kinds, as exchanges ask it.
 
     Attributes:
         similar: Of each coverage term its weight in the diversity part and the similarities of references to documents.
+        joined: Of each term along a graph the same weight, and the similarities of documents that share an edge.
     """
 
     similar: Mapping[str, tuple[float, Similarities]]
+    joined: Mapping[str, tuple[float, Similarities]]
 
     @classmethod
     def of(cls, problem: Problem) -> MixtureObjective | None:
-        """That of a block; none where a metric is of another kind, the block too large, or the budget one in tokens."""
+        """That of a block.
+
+        None where a metric is of another kind, or all are of one, the block too large, or the budget one in tokens.
+        """
         terms, size = problem.objective.terms, problem.num_rows
         coverage = [(term, term.metric) for term in terms if isinstance(term.metric, CoverageMetric)]
+        along_graphs = [(term, term.metric) for term in terms if isinstance(term.metric, PairGraph)]
         of_moments = [term for term in terms if isinstance(term.metric, MomentMetric)]
-        both = bool(coverage and of_moments) and len(coverage) + len(of_moments) == len(terms)
-        if not both or problem.budget.tokens or problem.held is not None:
+        kinds = [len(kind) for kind in (coverage, along_graphs, of_moments) if kind]
+        mixed = len(kinds) > 1 and sum(kinds) == len(terms)
+        if not mixed or problem.budget.tokens or problem.held is not None:
+            return None
+        if along_graphs and size**2 > MOST_SIMILARITIES:
             return None
         similar: dict[str, tuple[float, Similarities]] = {}
         for term, metric in coverage:
@@ -56,7 +67,11 @@ class MixtureObjective(MomentObjective):
             if size * len(references_R) > MOST_SIMILARITIES:
                 return None
             similar[term.name] = term.scale, _similarities(problem, references_R)
-        return cls(objective=problem.objective, similar=similar)
+        joined = {
+            term.name: (term.scale, metric.graph(problem.rows.everything()).joined())
+            for term, metric in along_graphs
+        }
+        return cls(objective=problem.objective, similar=similar, joined=joined)
 
     @property
     def _terms(self) -> tuple[tuple[Term, MomentMetric], ...]:
@@ -76,25 +91,32 @@ class MixtureObjective(MomentObjective):
             name: (scale, np.ascontiguousarray(similar_RN[:, order_N.numpy()]))
             for name, (scale, similar_RN) in self.similar.items()
         }
-        return replace(super().reordered(order_N), similar=similar)
+        joined = {
+            name: (scale, joined_NN[np.ix_(order_N.numpy(), order_N.numpy())])
+            for name, (scale, joined_NN) in self.joined.items()
+        }
+        return replace(super().reordered(order_N), similar=similar, joined=joined)
 
     def exchange_model(self, moments: Moments, rows_ND: Tensor, inside_I: Places | None = None) -> SwapModel:
-        return self._beside(super().exchange_model(moments, rows_ND, inside_I), inside_I)
+        return self._beside(super().exchange_model(moments, rows_ND, inside_I), inside_I, moments.count)
 
     def filling_model(self, held: Moments, added: int, rows_ND: Tensor) -> SwapModel:
-        return self._beside(super().filling_model(held, added, rows_ND), np.empty(0, np.int64))
+        return self._beside(super().filling_model(held, added, rows_ND), np.empty(0, np.int64), added)
 
-    def _beside(self, of_moments: SwapModel, inside_I: Places | None) -> SwapModel:
+    def _beside(self, of_moments: SwapModel, inside_I: Places | None, count: float) -> SwapModel:
         assert inside_I is not None, "nothing is held"
         parts = [(1.0, of_moments)]
         for scale, similar_RN in self.similar.values():
             worth = scale * (1 - self.objective.lamb) / len(similar_RN)
             parts.append((1.0, CoverageSwaps(similar_RN, similar_RN.T, inside_I, worth)))
+        for scale, joined_NN in self.joined.values():
+            parts.append((scale * (1 - self.objective.lamb), GraphSwaps(joined_NN, inside_I, count)))
         return SummedSwaps(np.zeros(len(self.objective.quality_N)), parts)
 
     def work(self, num_rows: int, count: float, dim: int) -> float:
         read = [READ_AGAIN * num_rows * len(similar_RN) / count for _, similar_RN in self.similar.values()]
-        return max(super().work(num_rows, count, dim), OF_A_MOVE + sum(read))
+        of_moments = super().work(num_rows, count, dim) if self._terms else 0.0
+        return max(of_moments, OF_A_MOVE + sum(read))
 
 
 def choose_mixture(problem: Problem, mixture: MixtureObjective, config: DataMaskConfig) -> Solution:

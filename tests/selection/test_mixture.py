@@ -1,4 +1,4 @@
-"""Mixtures of Facility with metrics of moments: no exchange is left that gains, and of few masks the best is found."""
+"""Mixtures of moments, Facility and Pair_graph: no exchange is left that gains, and of few masks the best is found."""
 
 from itertools import combinations
 from types import SimpleNamespace
@@ -17,7 +17,15 @@ from datamask_pipeline.selection.objective import ObjectiveFunction, Term
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.result import SelectionResult
 
-MIXTURES = [["Facility", "Pair_simi"], ["Facility", "LogDet"], ["Facility", "Vendi", "DiSF_uncentred"]]
+MIXTURES = [
+    ["Facility", "Pair_simi"],
+    ["Facility", "LogDet"],
+    ["Facility", "Vendi", "DiSF_uncentred"],
+    ["Pair_graph", "Facility"],
+    ["Pair_graph", "LogDet"],
+    ["Pair_graph", "Facility", "Pair_simi"],
+]
+NEIGHBOURS = 10
 
 
 def block(seed: int, size: int, dim: int) -> tuple[torch.Tensor, NDArray[np.float64]]:
@@ -28,10 +36,18 @@ def block(seed: int, size: int, dim: int) -> tuple[torch.Tensor, NDArray[np.floa
     return torch.from_numpy(rows_ND).float(), draws.random(size)
 
 
+def joined_of(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The similarities of documents that share an edge of Pair_graph, 0 elsewhere."""
+    products_NN = rows @ rows.T
+    np.fill_diagonal(products_NN, -np.inf)
+    near_NN = products_NN >= np.sort(products_NN)[:, [-NEIGHBOURS]]
+    return np.where(near_NN | near_NN.T, np.maximum(products_NN, 0), 0)
+
+
 def worth(result: SelectionResult, rows_ND: torch.Tensor, quality_N: NDArray[np.float64], lamb: float) -> Any:
     """The objective of masks by the formulas of docs/choosing.md, on the result's scale."""
     rows = rows_ND.double().numpy()
-    scale = result.normalisation
+    scale, joined_NN = result.normalisation, joined_of(rows)
 
     def raw(name: str, chosen: list[int]) -> float:
         products = rows[chosen] @ rows[chosen].T
@@ -39,6 +55,8 @@ def worth(result: SelectionResult, rows_ND: torch.Tensor, quality_N: NDArray[np.
         second = rows[chosen].T @ rows[chosen]
         if name == "Facility":
             return float(np.maximum(rows @ rows[chosen].T, 0).max(1).mean())
+        if name == "Pair_graph":
+            return float(-joined_NN[np.ix_(chosen, chosen)].sum() / count)
         if name == "Pair_simi":
             return float(-(products.sum() - np.trace(products)) / (count * (count - 1)))
         if name == "DiSF_uncentred":
@@ -87,13 +105,14 @@ def test_no_exchange_within_a_group_is_left_that_gains(names: list[str]) -> None
                 assert of([into if row == out else row for row in chosen]) <= reached + 1e-6, (into, out)
 
 
-def test_of_hundreds_of_documents_too_no_exchange_is_left_that_gains() -> None:
+@pytest.mark.parametrize("names", [["Facility", "Pair_simi"], ["Pair_graph", "Pair_simi"]], ids="+".join)
+def test_of_hundreds_of_documents_too_no_exchange_is_left_that_gains(names: list[str]) -> None:
     """Values, asked of a few documents in each one's place, left hundreds: there was no time to ask them all."""
     (rows_ND, quality_N), count = block(3, 600, 16), 150
     result = select_documents(
         rows_ND,
         quality_N,
-        diversity={"Facility": 1.0, "Pair_simi": 1.0},
+        diversity=dict.fromkeys(names, 1.0),
         num_documents=count,
         lamb=0.1,
         num_kicks=0,
@@ -101,6 +120,7 @@ def test_of_hundreds_of_documents_too_no_exchange_is_left_that_gains() -> None:
     )
     products_NN = rows_ND.double().numpy() @ rows_ND.double().numpy().T
     similar_NN, scale = np.maximum(products_NN, 0), result.normalisation
+    joined_NN = joined_of(rows_ND.double().numpy())
     of_one = {name: 1 / (one - zero) for name, (zero, one) in scale.items()}
     chosen = np.flatnonzero(result.mask)
     covered = similar_NN[:, chosen].max(1).mean()
@@ -108,11 +128,15 @@ def test_of_hundreds_of_documents_too_no_exchange_is_left_that_gains() -> None:
     for out in chosen:
         others = chosen[chosen != out]
         left_N1 = similar_NN[:, others].max(1, keepdims=True)
-        coverage_N = np.maximum(similar_NN, left_N1).mean(0) - covered
         alike_N = products_NN[others].sum(0) - products_NN[others, out].sum()
-        gains_N = 0.45 * of_one["Facility"] * coverage_N
-        gains_N -= 0.45 * of_one["Pair_simi"] * 2 * alike_N / (count * (count - 1))
-        gains_N += 0.1 * of_one["quality"] * (quality_N - quality_N[out]) / count
+        near_N = joined_NN[others].sum(0) - joined_NN[others, out].sum()
+        more = {
+            "Facility": np.maximum(similar_NN, left_N1).mean(0) - covered,
+            "Pair_simi": -2 * alike_N / (count * (count - 1)),
+            "Pair_graph": -2 * near_N / count,
+        }
+        gains_N = 0.1 * of_one["quality"] * (quality_N - quality_N[out]) / count
+        gains_N += sum(0.45 * of_one[name] * more[name] for name in names)
         gains_N[chosen] = -np.inf
         most = max(most, gains_N.max())
     assert most < 1e-6

@@ -3,7 +3,7 @@
 * Moment metrics: ``selection.moments``.
 * One coverage metric: the solver of ``selection.facility``.
 * One metric along a graph: ``selection.graph``.
-* Coverage and metrics of moments: ``selection.mixture``, where a block is small; else, as any mixture whose metrics all
+* Metrics of several of these kinds: ``selection.mixture``, where a block is small; else, as any mixture whose metrics all
   have marginals, swaps by these.
 * Anything else, a black box: the best of all masks where these are few; else the paper's learner as it is by default, and
   exchanges by values. To set that learner, name policy ``policy_gradient``.
