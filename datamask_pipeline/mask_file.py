@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from datamask_pipeline.disk import kind_of
-from datamask_pipeline.errors import ConfigurationError, InputError, StorageError
+from datamask_pipeline.errors import ConfigurationError, InputError, StorageError, suggestion
 from datamask_pipeline.lineage import canonical_json, plain
 from datamask_pipeline.storage import new_map
 
@@ -32,6 +32,7 @@ EXPLAINING = {"quality_marginal": pa.float64(), "diversity_marginal": pa.float64
 METADATA_KEY = b"datamask"
 OPTIONS = {"token_counts": "--token-column", "groups": "--group-column"}
 """What the engine may lack, and the option that names its column."""
+EMBEDDING_OPTION = "--embedding-column"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +73,14 @@ def read_input(
     """
     file = _opened(path)
     # One column may serve twice, as lengths that are a score and a budget's.
-    wanted = dict.fromkeys([id_column, *quality_columns, *filter(None, (token_column, group_column))])
-    _require_columns(file, [*wanted, embedding_column], path)
-    if file.metadata.num_rows == 0:
-        raise InputError("the file has no rows", file=str(path))
+    wanted = {id_column: "--id-column", **dict.fromkeys(quality_columns, "--quality-column")}
+    wanted |= {
+        name: option
+        for name, option in ((token_column, OPTIONS["token_counts"]), (group_column, OPTIONS["groups"]))
+        if name is not None
+    }
+    _require_columns(file, wanted | {embedding_column: EMBEDDING_OPTION}, path)
+    _require_rows(file, path)
     with _reading(path):
         table = pq.read_table(path, columns=[*wanted])
     return MaskInput(
@@ -94,9 +99,8 @@ def read_vectors(path: Path, embedding_column: str = "feature_arr") -> NDArray[n
         InputError: the file, the column or a value that cannot be used, by name and row.
     """
     file = _opened(path)
-    _require_columns(file, [embedding_column], path)
-    if file.metadata.num_rows == 0:
-        raise InputError("the file has no rows", file=str(path))
+    _require_columns(file, {embedding_column: EMBEDDING_OPTION}, path)
+    _require_rows(file, path)
     return _read_embeddings(file, embedding_column, path, None)
 
 
@@ -156,7 +160,12 @@ def check_output(path: Path, source: Path, *, explain: bool = False) -> None:
     names = _opened(source).schema_arrow.names
     for name in _added(explain):
         if name in names:
-            raise InputError("the input has a column of that name already", file=str(source), field=name)
+            raise InputError(
+                "the input has a column of that name already",
+                file=str(source),
+                field=name,
+                remedy="drop or rename it: the output adds one",
+            )
 
 
 def check_plot(path: Path) -> None:
@@ -247,15 +256,29 @@ def _opened(path: Path) -> pq.ParquetFile:
         raise InputError(f"not a Parquet file: {error}", file=str(path)) from error
 
 
-def _require_columns(file: pq.ParquetFile, columns: Sequence[str], path: Path) -> None:
+def _require_rows(file: pq.ParquetFile, path: Path) -> None:
+    if file.metadata.num_rows == 0:
+        raise InputError("the file has no rows", file=str(path), remedy="name one that has documents")
+
+
+def _require_columns(file: pq.ParquetFile, columns: Mapping[str, str], path: Path) -> None:
     """
+    Args:
+        file: Opened.
+        columns: Each with the option of ``datamask select`` that names it.
+        path: The file's.
+
     Raises:
         InputError: one is not there, or there twice.
     """
     names = file.schema_arrow.names
-    for column in columns:
+    for column, option in columns.items():
         if column not in names:
-            raise InputError(f"no column {column!r}; there are {', '.join(names)}", file=str(path))
+            raise InputError(
+                f"no column {column!r}{suggestion(column, names)}; there are {', '.join(names)}",
+                file=str(path),
+                remedy=f"name yours by `datamask select {option}`",
+            )
         if names.count(column) > 1:
             problem = (
                 f"the file has {names.count(column)} columns {column!r}; rename all but the one that is meant"
@@ -308,7 +331,12 @@ def _numbers(table: pa.Table, name: str, path: Path) -> NDArray[np.float64]:
     try:
         return np.asarray(column.cast(pa.float64()).to_numpy())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InputError(f"not numbers: {column.type}", file=str(path), field=name) from error
+        raise InputError(
+            f"not numbers: {column.type}",
+            file=str(path),
+            field=name,
+            remedy="cast them, or name a column of numbers",
+        ) from error
 
 
 def _read_embeddings(
@@ -317,7 +345,12 @@ def _read_embeddings(
     kind = file.schema_arrow.field(name).type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not is_list or not pa.types.is_floating(kind.value_type):
-        raise InputError(f"embeddings must be lists of floats, not {kind}", file=str(path), field=name)
+        raise InputError(
+            f"embeddings must be lists of floats, not {kind}",
+            file=str(path),
+            field=name,
+            remedy="cast them, or name a column of such lists",
+        )
     dtype = np.float16 if pa.types.is_float16(kind.value_type) else np.float32
     array_ND: NDArray[np.floating] | None = None
     for start, batch in _batches(file, path, [name]):
@@ -330,7 +363,13 @@ def _read_embeddings(
             problem = {-1: "an embedding is missing", 0: "an embedding is empty"}.get(
                 length, f"an embedding has {length} dimensions, not {dim}"
             )
-            raise InputError(problem, file=str(path), row=row, field=name)
+            raise InputError(
+                problem,
+                file=str(path),
+                row=row,
+                field=name,
+                remedy="drop the document or embed it again",
+            )
         if array_ND is None:
             array_ND = _allocate((file.metadata.num_rows, dim), dtype, scratch)
         values = column.flatten().to_numpy(zero_copy_only=False)

@@ -365,7 +365,9 @@ def checked_ids(ids: Sequence[Any] | NDArray[Any] | None, num_rows: int) -> None
         _refuse_unhashable(one, row, "ids")
         # What is not itself is a NaN; pandas' own null does not even say.
         if one is None or (one != one) is not False:
-            raise InputError("an id is null", row=row, field="ids")
+            raise InputError(
+                "an id is null", row=row, field="ids", remedy="drop the document, or give it an id"
+            )
         if seen.setdefault(one, row) != row:
             raise InputError(
                 f"an id stands in row {seen[one]} already",

@@ -42,7 +42,10 @@ def selected(folder: Path, values: dict[str, list[Any]], *options: str) -> Any:
         ("vec", [0.0] * 8, (), "zero vector"),
         ("vec", [float("nan")] * 8, (), "not finite"),
         ("doc", "d3", (), "an id stands in row 3 already"),
+        ("vec", [1.0] * 7, (), "an embedding has 7 dimensions, not 8"),
+        ("vec", None, (), "an embedding is missing"),
         ("doc", None, (), "an id is null"),
+        ("edu", None, (), "a value is missing"),
         ("edu", float("nan"), (), "not finite"),
         ("length", 0.0, ("--token-column", "length", "--num-tokens", "2000"), "a token count is not above 0"),
         ("site", "c", ("--group-column", "site", "-s", "quotas={a: 0.5, b: 0.5}"), "has no quota"),
@@ -57,6 +60,37 @@ def test_a_bad_value_is_named_by_file_column_and_row(
     assert isinstance(result.exception, InputError), result.exception
     assert told in str(result.exception)
     assert f"(file {tmp_path / 'in.parquet'}, row 7, field {column}" in str(result.exception)
+    assert result.exception.remedy
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (("--id-column", "dock"), "no column 'dock' (did you mean 'doc'?); there are doc, edu, vec"),
+        (("--id-column", "dock"), "name yours by `datamask select --id-column`"),
+        (("--quality-column", "rules"), "name yours by `datamask select --quality-column`"),
+        (("--embedding-column", "rules"), "name yours by `datamask select --embedding-column`"),
+        (("--token-column", "tokens"), "name yours by `datamask select --token-column`"),
+        (("--group-column", "host"), "name yours by `datamask select --group-column`"),
+        (("--quality-column", "doc"), "cast them, or name a column of numbers"),
+        (("--embedding-column", "edu"), "cast them, or name a column of such lists"),
+    ],
+)
+def test_a_column_that_will_not_do_is_told_with_what_names_another(
+    tmp_path: Path, options: tuple[str, ...], remedy: str
+) -> None:
+    result = selected(tmp_path, columns(), *options)
+    assert isinstance(result.exception, InputError), result.exception
+    assert remedy in str(result.exception)
+    assert str(tmp_path / "in.parquet") in str(result.exception)
+
+
+def test_a_file_without_rows_or_with_the_output_s_columns_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    empty = {name: [] for name in columns()}
+    for values, remedy in ((empty, "name one that has documents"), (columns(), "drop or rename it")):
+        result = selected(tmp_path, {**values, **({} if values is empty else {"logit": values["edu"]})})
+        assert isinstance(result.exception, InputError), result.exception
+        assert remedy in str(result.exception)
 
 
 @pytest.mark.parametrize(
