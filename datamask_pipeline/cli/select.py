@@ -221,7 +221,9 @@ def _metrics(given: list[str]) -> str | dict[str, float]:
 
 def _summary(result: "SelectionResult", output: Path) -> Iterator[str]:
     value, certificate = result.objective, result.certificate
-    yield f"selected {int(result.mask.sum())} of {len(result.mask)} documents -> {output}"
+    tokens = result.record.get("selected_tokens")
+    together = "" if tokens is None else f", {tokens:,.16g} tokens together"
+    yield f"selected {int(result.mask.sum())} of {len(result.mask)} documents{together} -> {output}"
     yield (
         f"objective {value.value:.6f} (random {value.random:z.6f}): "
         f"quality {value.quality:.6f}, diversity {value.diversity:.6f}"

@@ -109,6 +109,11 @@ def test_a_column_that_was_not_named_is_asked_for(
     assert "field" not in str(result.exception)
 
 
+def test_how_many_tokens_were_selected_is_told(tmp_path: Path) -> None:
+    result = selected(tmp_path, columns(), "--token-column", "length", "--num-tokens", "2000")
+    assert "selected 20 of 60 documents, 2,000 tokens together -> " in result.stdout
+
+
 @pytest.mark.slow
 def test_vectors_made_unit_are_told(tmp_path: Path) -> None:
     values = columns()
