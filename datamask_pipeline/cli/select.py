@@ -209,11 +209,11 @@ def _metrics(given: list[str]) -> str | dict[str, float]:
         return given[0]
     weights = {}
     for item in given:
-        name, _, weight = item.partition("=")
+        name, equals, weight = item.partition("=")
         if name in weights:
             raise ConfigurationError(f"--diversity {item!r}: {name} is given twice")
         try:
-            weights[name] = float(weight or 1)
+            weights[name] = float(weight) if equals else 1.0
         except ValueError as error:
             raise ConfigurationError(f"--diversity {item!r}: the weight is not a number") from error
     return weights

@@ -114,6 +114,13 @@ def test_how_many_tokens_were_selected_is_told(tmp_path: Path) -> None:
     assert "selected 20 of 60 documents, 2,000 tokens together -> " in result.stdout
 
 
+@pytest.mark.parametrize("weight", ["", "x"])
+def test_a_metric_s_weight_that_is_no_number_is_refused(tmp_path: Path, weight: str) -> None:
+    result = selected(tmp_path, columns(), "--diversity", f"LogDet={weight}", "--diversity", "Facility=2")
+    assert isinstance(result.exception, ConfigurationError), result.exception
+    assert f"--diversity 'LogDet={weight}': the weight is not a number" in str(result.exception)
+
+
 @pytest.mark.slow
 def test_vectors_made_unit_are_told(tmp_path: Path) -> None:
     values = columns()
