@@ -153,8 +153,8 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
         yield f"- Documents with shuffled words: {seen} (each dose by its own interval, not corrected for their number)."
     if verdict.has_power:
         yield (
-            "- Intervals are not corrected for their number, those in plots neither; *p, corrected* is, over the arms, on right "
-            "answers. Random against random was tried on these alone."
+            "- Intervals are not corrected for their number, those in plots neither; *p, corrected* is, over the arms, on "
+            "right answers. Random against random was tried on these alone."
         )
     if verdict.cut:
         each = ", ".join(
