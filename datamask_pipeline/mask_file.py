@@ -328,15 +328,18 @@ def _numbers(table: pa.Table, name: str, path: Path) -> NDArray[np.float64]:
         raise InputError(
             "a value is missing", file=str(path), row=row, field=name, remedy="drop the row or fill it in"
         )
+    refused = InputError(
+        f"not numbers: {column.type}",
+        file=str(path),
+        field=name,
+        remedy="cast them, or name a column of numbers",
+    )
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        raise refused  # a cast would read numbers from text
     try:
         return np.asarray(column.cast(pa.float64()).to_numpy())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InputError(
-            f"not numbers: {column.type}",
-            file=str(path),
-            field=name,
-            remedy="cast them, or name a column of numbers",
-        ) from error
+        raise refused from error
 
 
 def _read_embeddings(

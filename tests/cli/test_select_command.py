@@ -71,7 +71,10 @@ def test_a_bad_value_is_named_by_file_column_and_row(
         (("--quality-column", "rules"), "name yours by `datamask select --quality-column`"),
         (("--embedding-column", "rules"), "name yours by `datamask select --embedding-column`"),
         (("--token-column", "tokens"), "name yours by `datamask select --token-column`"),
-        (("--group-column", "host"), "name yours by `datamask select --group-column`"),
+        (
+            ("--group-column", "host", "-s", "quotas={'*': 1}"),
+            "name yours by `datamask select --group-column`",
+        ),
         (("--quality-column", "doc"), "cast them, or name a column of numbers"),
         (("--embedding-column", "edu"), "cast them, or name a column of such lists"),
     ],
@@ -83,6 +86,19 @@ def test_a_column_that_will_not_do_is_told_with_what_names_another(
     assert isinstance(result.exception, InputError), result.exception
     assert remedy in str(result.exception)
     assert str(tmp_path / "in.parquet") in str(result.exception)
+
+
+def test_numbers_are_not_read_from_text(tmp_path: Path) -> None:
+    result = selected(tmp_path, columns() | {"edu": [str(value) for value in columns()["edu"]]})
+    assert isinstance(result.exception, InputError), result.exception
+    assert "not numbers: string" in str(result.exception)
+    assert "cast them, or name a column of numbers" in str(result.exception)
+
+
+def test_groups_without_quotas_are_refused(tmp_path: Path) -> None:
+    result = selected(tmp_path, columns(), "--group-column", "doc")
+    assert isinstance(result.exception, ConfigurationError), result.exception
+    assert "--group-column doc says nothing without quotas: add them" in str(result.exception)
 
 
 def test_a_file_without_rows_or_with_the_output_s_columns_is_refused_with_a_remedy(tmp_path: Path) -> None:
@@ -205,7 +221,7 @@ def test_one_column_may_serve_twice(tmp_path: Path) -> None:
     for options in (
         ("--quality-column", "length", "--token-column", "length", "--num-tokens", "300"),
         ("--quality-column", "edu"),
-        ("--group-column", "doc"),
+        ("--group-column", "doc", "-s", "quotas={'*': 1}"),
     ):
         result = selected(tmp_path, values, *options, "--policy", "quality_topk")
         assert result.exit_code == 0, result.exception
