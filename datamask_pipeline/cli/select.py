@@ -158,8 +158,8 @@ def select(
     config, _, _ = check_settings(**named)
     if group_column is not None and config.quotas is None:
         raise ConfigurationError(
-            f"--group-column {group_column} says nothing without quotas: add them, as by -s 'quotas={{NAME: 0.5, \"*\": 0.5}}', "
-            "or leave it out"
+            f"--group-column {group_column} says nothing without quotas: add them, as by "
+            "-s 'quotas={NAME: 0.5, \"*\": 0.5}', or leave it out"
         )
     files = {name: path for name, path in (("target", target), ("avoid", avoid)) if path is not None}
     check_output(output, input, explain=explain)
