@@ -3,8 +3,9 @@
 Shape suffixes: N documents, K selected.
 
 Each step moves the selected documents of the smallest marginals out and those of the largest in. The number moved
-halves whenever the objective would not rise, so it never falls; documents alike that would all come in together
-are what the halving is for. In small blocks documents are then exchanged one for one by the objective itself.
+halves whenever the objective would not rise, so it never falls, and grows again where it did; documents alike that would
+all come in together are what the halving is for. Where a bound rests on weights, swaps begin again at the largest of
+these. In small blocks documents are then exchanged one for one by the objective itself.
 A budget in tokens is filled up after each step with whatever still fits; there masks of every other learner are exchanged
 so as well, as what fits changes with what leaves. Where a metric has nothing but values, what is tried in a document's place
 is drawn by lot; of few masks all are tried.
@@ -30,8 +31,10 @@ from datamask_pipeline.selection.rewards import marginals, rewards
 from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.solution import Solution
 
-FIRST_SHARE = 0.25
-"""Share of the selected documents that the first step moves."""
+FIRST_SHARE, GROWTH = 0.25, 1.5
+"""Share of the selected documents that the first step moves; how much more the next one does after a gain."""
+LONGER = 4
+"""Times as many steps where no other search follows."""
 LEAST_GAIN = 1e-7
 """Of an exchange, in the objective's units."""
 CANDIDATES, MOST_BY_LOT = 8, 256
@@ -64,18 +67,19 @@ Worth = Callable[[Tensor], Tensor]
 
 
 def choose_by_marginal_swaps(
-    problem: Problem, config: DataMaskConfig, *, exchanging: bool = True
+    problem: Problem, config: DataMaskConfig, *, start_N: Tensor | None = None, longer: bool = False
 ) -> Solution:
-    """Start at the best quality and swap until no number of documents raises the objective, nor an exchange of two.
+    """Swap until no number of documents raises the objective.
 
     Args:
         problem: What is to be chosen.
         config: How far.
-        exchanging: Whether two documents are exchanged at the end.
+        start_N: Where to begin; by default at the best quality.
+        longer: Whether no other search follows.
     """
-    num_steps = config.num_steps
+    num_steps = config.num_steps * (LONGER if longer else 1)
     batch = batch_of(problem)
-    mask_N = problem.budget.best(problem.objective.quality_N, exact=True)
+    mask_N = problem.budget.best(problem.objective.quality_N, exact=True) if start_N is None else start_N
     value = float(rewards(batch, mask_N[None])[0])
     share, step, moved = FIRST_SHARE, 0, 0
     marginals_N = _marginals(batch, mask_N)
@@ -90,21 +94,55 @@ def choose_by_marginal_swaps(
         if reached > value:
             mask_N, value, moved = candidate_N, reached, moved + num_moved
             marginals_N = _marginals(batch, mask_N)
+            share = min(FIRST_SHARE, GROWTH * share)
         else:
             share /= 2
         problem.report({"step": step, "num_steps": num_steps, "objective": value})
-    if exchanging:
-        guide, worth = _ByMarginals(batch, ties_N), partial(rewards, batch)
-        exchanged_N, value = _exchanged(batch, mask_N, guide, config, _num_looks(problem), worth)
-        moved += int((exchanged_N & ~mask_N).sum())
-        mask_N, marginals_N = exchanged_N, _marginals(batch, exchanged_N)
-    problem.report({"step": step, "num_steps": num_steps, "objective": value})
     return Solution(
         mask_N=mask_N,
         scores_N=marginals_N,
         method="no bound: the metrics share none",
         converged=step < num_steps,
         notes={"steps": step, "swaps": moved},
+    )
+
+
+def swapped_from_weights(problem: Problem, solution: Solution, config: DataMaskConfig) -> Solution:
+    """The solution, or what swaps end at from the largest of the weights that its bound rests on, where that is better."""
+    assert solution.tangent_N is not None, "it has a bound"
+    start_N = problem.budget.best(solution.tangent_N, exact=True)
+    found = choose_by_marginal_swaps(problem, config, start_N=start_N, longer=True)
+    before, after = rewards(batch_of(problem), torch.stack([solution.mask_N, found.mask_N])).tolist()
+    if after <= before:
+        return solution
+    notes = solution.notes | {name: solution.notes[name] + found.notes[name] for name in ("steps", "swaps")}
+    return replace(
+        solution,
+        mask_N=found.mask_N,
+        scores_N=found.scores_N,
+        evaluation=None,
+        converged=found.converged,
+        notes=notes,
+    )
+
+
+def exchanged_by_marginals(problem: Problem, solution: Solution, config: DataMaskConfig) -> Solution:
+    """The solution after exchanges of two documents by the objective itself, where they raise it."""
+    batch = batch_of(problem)
+    guide, worth = _ByMarginals(batch, _ties(problem)), partial(rewards, batch)
+    looks = _num_looks(problem)
+    mask_N, value = _exchanged(batch, solution.mask_N, guide, config, looks, worth)
+    moved, step = int((mask_N & ~solution.mask_N).sum()), solution.notes["steps"]
+    bounded: dict[str, float] = {}
+    if solution.bound is not None:
+        bounded = {"bound": solution.bound, "gap": max(0.0, problem.gap(solution.bound, value))}
+    problem.report({"step": step, "num_steps": step, "objective": value} | bounded)
+    return replace(
+        solution,
+        mask_N=mask_N,
+        scores_N=_marginals(batch, mask_N),
+        evaluation=solution.evaluation if moved == 0 else None,
+        notes=solution.notes | {"swaps": solution.notes["swaps"] + moved},
     )
 
 

@@ -20,7 +20,11 @@ from datamask_pipeline.diversity.pair_graph import GraphSwaps, PairGraph
 from datamask_pipeline.diversity.swap_models import Places, SummedSwaps, SwapModel
 from datamask_pipeline.products import product_into
 from datamask_pipeline.selection.facility.exchanges import CHUNK_ROWS, MOST_SIMILARITIES
-from datamask_pipeline.selection.marginal_swaps import batch_of, choose_by_marginal_swaps
+from datamask_pipeline.selection.marginal_swaps import (
+    batch_of,
+    choose_by_marginal_swaps,
+    exchanged_by_marginals,
+)
 from datamask_pipeline.selection.moments.exchanges import Exchanges, SearchWork
 from datamask_pipeline.selection.moments.search import Best, search_on
 from datamask_pipeline.selection.objective import MomentObjective, Term
@@ -124,9 +128,9 @@ def choose_mixture(problem: Problem, mixture: MixtureObjective, config: DataMask
     masks and kicks of the best.
     """
     exchanges = Exchanges.of(problem.statistics, mixture, problem.budget, WORK)
-    solution = choose_by_marginal_swaps(problem, config, exchanging=exchanges is None)
+    solution = choose_by_marginal_swaps(problem, config, longer=exchanges is None)
     if exchanges is None:
-        return solution
+        return exchanged_by_marginals(problem, solution, config)
     batch = batch_of(problem)
     known = Best(problem.budget, lambda mask_N: float(rewards(batch, mask_N[None])[0]))
     known.offer(solution.mask_N)

@@ -9,6 +9,7 @@ import torch
 from test_mixture import MIXTURES, block, worth
 
 from datamask_pipeline import select_documents
+from datamask_pipeline.selection import marginal_swaps, mixture
 from datamask_pipeline.selection.mixture_bound import METHOD
 from datamask_pipeline.selection.result import SelectionResult
 
@@ -119,3 +120,25 @@ def test_dual_variables_that_went_astray_do_not_end_the_search(seed: int) -> Non
     result = selected(rows_ND, draws.random(300), names, num_documents=30, lamb=0.0)
     assert result.certificate.gap is not None
     assert result.certificate.gap < 0.06  # more than twice that once, with most steps not taken
+
+
+@pytest.mark.parametrize("names", [["Facility", "LogDet"], ["Facility", "Pair_simi"]], ids="+".join)
+def test_large_blocks_are_swapped_from_the_weights_of_the_bound(
+    names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Swaps from the best quality end far below in clusters, where documents alike are of equal marginals."""
+    monkeypatch.setattr(mixture, "MOST_SIMILARITIES", 0)  # as if there were more documents,
+    monkeypatch.setattr(marginal_swaps, "MOST_SECONDS", 0.0)  # and no time to look at each
+    draws = np.random.default_rng(0)
+    rows = draws.standard_normal((40, 16))[draws.integers(0, 40, 600)] + 0.3 * draws.standard_normal(
+        (600, 16)
+    )
+    rows_ND = torch.nn.functional.normalize(torch.from_numpy(rows).float())
+    result = select_documents(
+        rows_ND, draws.random(600), diversity=dict.fromkeys(names, 1.0), num_documents=60, lamb=0.0
+    )
+    assert result.certificate.gap is not None
+    assert result.certificate.gap < 0.06
+    curve = result.curve.to_pandas()
+    assert curve["objective"].iloc[-1] == pytest.approx(result.objective.value)
+    assert curve["bound"].iloc[-1] == pytest.approx(result.certificate.bound)

@@ -84,10 +84,12 @@ def _choose_by_metrics(problem: Problem, config: DataMaskConfig) -> Solution:
         best_of_all,
         can_swap_by_marginals,
         choose_by_marginal_swaps,
+        exchanged_by_marginals,
         exchanged_by_values,
+        swapped_from_weights,
     )
     from datamask_pipeline.selection.mixture import MixtureObjective, choose_mixture
-    from datamask_pipeline.selection.mixture_bound import certified
+    from datamask_pipeline.selection.mixture_bound import certified, covering
 
     terms = problem.objective.terms
     if problem.objective.moment_terms is not None:
@@ -107,7 +109,11 @@ def _choose_by_metrics(problem: Problem, config: DataMaskConfig) -> Solution:
     if can_swap_by_marginals(problem):
         if (mixture := MixtureObjective.of(problem)) is not None and config.num_swap_rounds:
             return certified(problem, choose_mixture(problem, mixture, config), config)
-        return certified(problem, choose_by_marginal_swaps(problem, config), config)
+        solution = choose_by_marginal_swaps(problem, config, longer=covering(problem) is None)
+        solution = certified(problem, solution, config)
+        if solution.tangent_N is not None:
+            solution = swapped_from_weights(problem, solution, config)
+        return exchanged_by_marginals(problem, solution, config)
     if (best := best_of_all(problem)) is not None:
         return best
     return exchanged_by_values(problem, PolicyGradientPolicy().choose(problem), config)
