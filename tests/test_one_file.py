@@ -328,7 +328,7 @@ def configured(folder: Path, **changes: Any) -> str:
 
 @pytest.mark.slow
 def test_local_questions_are_made_for_a_new_benchmark_too(extended: Path, tmp_path: Path) -> None:
-    config = configured(tmp_path)
+    config = configured(tmp_path, evaluate={"questions_per_task": 3, "max_length": 64})  # every task there is
     datamask(extended, "run", "-c", config, "--until", "questions")
     (manifest,) = (tmp_path / "record" / "questions" / "first").rglob("manifest.json")
     sets = {

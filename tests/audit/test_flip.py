@@ -362,7 +362,11 @@ def test_an_arm_that_goes_on_is_told_of_what_it_judged(record: Record, budget: d
         needed = tokens[before].sum() + tokens[place]
         if name == "ratio":
             needed = least_ratio(max(flip.rank, 2), NUM_ADDED)
-        if flip.selected:
+        if turn.cannot is not None:
+            assert (turn.below, turn.above, name) == (None, None, "num_tokens")
+            assert "more than half of a budget are left out" in turn.cannot
+            assert tokens[judged].max() > (needed - 1 if flip.selected else needed) / 2
+        elif flip.selected:
             assert turn.below == (float(np.nextafter(needed, 0)) if name == "ratio" else needed - 1)
         else:
             assert turn.above == (None if name == "ratio" and needed > 1 else needed)
