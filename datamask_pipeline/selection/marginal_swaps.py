@@ -33,7 +33,7 @@ from datamask_pipeline.selection.solution import Solution
 
 FIRST_SHARE, GROWTH = 0.25, 1.5
 """Share of the selected documents that the first step moves; how much more the next one does after a gain."""
-LONGER = 4
+LONGER = 2
 """Times as many steps where no other search follows."""
 LEAST_GAIN = 1e-7
 """Of an exchange, in the objective's units."""

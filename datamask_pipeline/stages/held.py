@@ -362,7 +362,8 @@ def _scale(made: Mapping[str, Any], config: SelectionConfig) -> dict[str, tuple[
     names = blocks[0]["normalisation"]
     scale = {}
     for name in names:
-        ends = [block["normalisation"][name] for block in blocks]
-        zero, one = np.average(ends, axis=0, weights=weights).tolist()
+        ends = np.array([block["normalisation"][name] for block in blocks])
+        # From the first block's on: weighing alone would move the last bit of a single one's.
+        zero, one = (ends[0] + np.average(ends - ends[0], axis=0, weights=weights)).tolist()
         scale[name] = (zero, one)
     return scale
